@@ -3,11 +3,12 @@
 import asyncio
 import json
 import os
+import random
 import re
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,9 @@ INTERFACES = ("a2a", "ag-ui", "mcp")
 TOKEN = uuid.uuid4().hex
 POLL_S = 1.0
 """How often the MCP client reads its task."""
-PACE_S = 2.5
+LOOK_S = 2.0
+"""How often the inbox looks for answers of other processes. Answers arrive at any moment in between."""
+PACE_S = 3.0
 """The time from one answer to the next. A web process accepts 120 requests a minute from one person."""
 MCP_META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -65,7 +68,8 @@ async def measure(plan: Plan) -> list[Row]:
             for _ in range(5 if plan.quick else ANSWERS):
                 pause = asyncio.create_task(asyncio.sleep(PACE_S))
                 call = await open_call(answering, AGENT, APPROVE.text())
-                for name, seconds in (await time_closing(answering, watching, call)).items():
+                wait_s = random.uniform(0, LOOK_S)
+                for name, seconds in (await time_closing(answering, watching, call, wait_s=wait_s)).items():
                     times[name].append(seconds)
                 await pause
     slowest = [max(samples) for samples in zip(*times.values(), strict=True)]
@@ -82,8 +86,10 @@ async def measure(plan: Plan) -> list[Row]:
     ]
 
 
-async def time_closing(answering: httpx.AsyncClient, watching: httpx.AsyncClient, call: OpenCall) -> dict[str, float]:
-    """Answer a call once all interfaces show it. Return the time until each has closed it, in seconds."""
+async def time_closing(
+    answering: httpx.AsyncClient, watching: httpx.AsyncClient, call: OpenCall, *, wait_s: float = 0
+) -> dict[str, float]:
+    """Answer a call `wait_s` after all interfaces show it. Return the time until each has closed it, in seconds."""
     ends: dict[str, float] = {}
 
     async def run(name: str, shown: asyncio.Event) -> None:
@@ -95,6 +101,7 @@ async def time_closing(answering: httpx.AsyncClient, watching: httpx.AsyncClient
             shown = asyncio.Event()
             tasks.create_task(run(name, shown))
             await shown.wait()
+        await asyncio.sleep(wait_s)
         started, path = time.perf_counter(), f"/api/v1/calls/{quote(call.call, safe='')}/answers"
         (await answering.post(path, json={"action": "approve"})).raise_for_status()
     return {name: ends[name] - started for name in WATCHES}
@@ -174,7 +181,7 @@ WATCHES: Mapping[str, Watch] = {
 
 async def post_a2a(
     http: httpx.AsyncClient, agent: str, method: str, params: Mapping[str, Any]
-) -> AsyncIterator[dict[str, Any]]:
+) -> AsyncGenerator[dict[str, Any]]:
     """Call a method of A2A, and yield its result, or those of a stream."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     async with http.stream("POST", f"/a2a/{agent}", json=body, headers={"A2A-Version": "1.0"}) as response:
@@ -187,7 +194,7 @@ async def post_a2a(
                 yield event["result"]
 
 
-async def read_events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+async def read_events(response: httpx.Response) -> AsyncGenerator[dict[str, Any]]:
     """Yield the data of server-sent events."""
     async for line in response.raise_for_status().aiter_lines():
         if line.startswith("data: "):

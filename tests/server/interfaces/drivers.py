@@ -1,4 +1,4 @@
-"""What a person does through each interface, as HTTP requests: start an agent, read, answer a call, and cancel.
+"""The requests of a person through each interface: start an agent, read, answer a call, and cancel.
 
 The drivers keep nothing and know no person. The client that they are given has the token.
 """

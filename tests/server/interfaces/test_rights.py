@@ -1,4 +1,4 @@
-"""One matrix over all interfaces: whoever starts, reads, answers or cancels gets the same verdict everywhere."""
+"""One matrix over all interfaces: each person gets the same verdict everywhere on starts, reads, answers and ends."""
 
 import asyncio
 import contextlib
@@ -87,14 +87,14 @@ REFUSED = (
         "a digest of other arguments", "ann", {"answer": r"different arguments"}, digest=WRONG, needs_digest=True
     ),
 )
-"""What changes nothing, so that one call serves all of them."""
+"""Requests that change nothing, so that one call serves all of them."""
 COUNTED = (
     Situation("an approver edits", "erin", {"answer": ACCEPTED}, answer=EDIT),
     Situation("the arguments have changed since", "ann", {"answer": r"different arguments"}, digest=OLD),
     Situation("an approver who has seen the change", "ann", {"answer": ACCEPTED}, needs_digest=True),
     Situation("an answered call again", "ann", {"answer": r"already|\"type\": \"CUSTOM\""}),
 )
-"""What happens to a call one after the other, until it is answered."""
+"""Answers to a call one after the other, until it is answered."""
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ class Deployment:
 
     @property
     def ledger(self) -> list[str]:
-        """What was paid, and by which build."""
+        """Payments, each with the build that made it."""
         file = self.folder / "ledger"
         return file.read_text().splitlines() if file.exists() else []
 
