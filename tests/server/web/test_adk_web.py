@@ -288,7 +288,7 @@ async def test_agents_and_turns_are_drawn(serve: Serve) -> None:
             assert '"payer" -> "pay"' in (await program.get(path)).json()["dotSrc"]
         tree = (await program.get("/dev/apps/payer/build_graph")).json()["root_agent"]
         assert (tree["name"], tree["tools"]) == ("payer", [{"name": "pay"}])
-        assert (await program.get("/dev/apps/nobody/graph")).json()["detail"] == "App not found: nobody"
+        assert (await program.get("/dev/apps/lacking/graph")).json()["detail"] == "App not found: lacking"
 
 
 async def test_the_front_end_needs_google_adk(serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ async def test_a_person_chats_and_answers_below_the_mount(serve: Serve, chromium
             await page.get_by_role("link", name="More answers").wait_for()
             chat = page.url
             await page.goto(f"{web.url}/approvals")
-            await page.locator("a.call-link[href*=session]").click()
+            session = urlsplit(chat).path.rpartition("/")[2]
+            await page.locator(f'a.call-link[href*="{session}"]').click()
             await page.get_by_role("button", name="Approve", exact=True).click()
             await page.get_by_text("approved").first.wait_for()
             answered = page.url
