@@ -162,7 +162,9 @@ class _References(HTMLParser):
 
 def find_problems(site: Path) -> list[str]:
     """Return the links of a built site that lead nowhere, and what its pages load from other hosts."""
-    pages = {path: _References(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+    pages = {
+        path: _References(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html")) if path.is_file()
+    }
     problems = []
     for path, page in pages.items():
         name = path.relative_to(site)
