@@ -30,8 +30,8 @@ INTERFACES = ("a2a", "ag-ui", "mcp")
 TOKEN = uuid.uuid4().hex
 POLL_S = 1.0
 """How often the MCP client reads its task."""
-LOOK_S = 2.0
-"""How often the inbox looks for answers of other processes. Answers arrive at any moment in between."""
+SPREAD_S = 2.0
+"""Answers are sent at any moment of this time, because the inbox looks for answers of other processes now and then."""
 PACE_S = 3.0
 """The time from one answer to the next. A web process accepts 120 requests a minute from one person."""
 MCP_META = {
@@ -68,7 +68,7 @@ async def measure(plan: Plan) -> list[Row]:
             for _ in range(5 if plan.quick else ANSWERS):
                 pause = asyncio.create_task(asyncio.sleep(PACE_S))
                 call = await open_call(answering, AGENT, APPROVE.text())
-                wait_s = random.uniform(0, LOOK_S)
+                wait_s = random.uniform(0, SPREAD_S)
                 for name, seconds in (await time_closing(answering, watching, call, wait_s=wait_s)).items():
                     times[name].append(seconds)
                 await pause
