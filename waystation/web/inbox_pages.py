@@ -26,7 +26,7 @@ from waystation.web.shared_reads import current_age_s, record_reads
 
 log = structlog.get_logger("waystation.web")
 
-PAUSE_S = 2.0
+PAUSE_S = 1.0
 """Pause between two looks at the list for an open page. An answer that was sent elsewhere shows after this time."""
 COMPARE_S = 60.0
 """How long a comparison with the stores of the workers counts. It reads several histories."""

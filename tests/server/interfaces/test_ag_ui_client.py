@@ -65,13 +65,13 @@ console.log(JSON.stringify({ own: call.id === id, name: call.function.name, text
 """
 
 
-async def run(folder: Path, program: str, url: str) -> dict[str, Any]:
-    """Run a program beside the packages, and return the JSON that it prints."""
+async def run(folder: Path, program: str, url: str, *, token: str = TOKEN, thread: str = "") -> dict[str, Any]:
+    """Run a program beside the packages, and return the JSON that it prints. By default, the thread is a new one."""
     (folder / "node_modules").symlink_to(ROOT / ".node" / "node_modules")
     file = folder / "program.mjs"
     file.write_text(program)
-    pipe, environment = asyncio.subprocess.PIPE, os.environ | {"TOKEN": TOKEN}
-    thread = f"agui-{uuid4().hex}"
+    pipe, environment = asyncio.subprocess.PIPE, os.environ | {"TOKEN": token}
+    thread = thread or f"agui-{uuid4().hex}"
     process = await asyncio.create_subprocess_exec(NODE, file, url, thread, env=environment, stdout=pipe, stderr=pipe)
     out, err = await process.communicate()
     assert process.returncode == 0, err.decode()

@@ -38,7 +38,6 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from google.protobuf.json_format import MessageToDict
 from pydantic import ValidationError
 from temporalio.service import RPCError
 
@@ -66,6 +65,7 @@ from waystation.interfaces.a2a_server.task_views import (
     describe_call,
     list_changes,
     parse_parts,
+    read_data,
 )
 from waystation.interfaces.open_calls import OpenCall, may_accept
 from waystation.web.call_api import AnswerBody, RefusedAnswer
@@ -322,11 +322,8 @@ def parse_answers(message: Message) -> list[TaskAnswer]:
     """
     answers = []
     for part in message.parts:
-        data = MessageToDict(part.data) if part.WhichOneof("content") == "data" else None
+        data = read_data(part) if part.WhichOneof("content") == "data" else None
         if isinstance(data, dict) and "action" in data:
-            # JSON of A2A has only floating-point numbers.
-            if isinstance(question := data.get("question"), float) and question.is_integer():
-                data["question"] = int(question)
             try:
                 answers.append(TaskAnswer.model_validate(data))
             except ValidationError as error:

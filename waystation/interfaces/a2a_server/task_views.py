@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -268,9 +269,18 @@ def _parse_part(part: Part) -> JsonObject:
         case "url":
             return {"fileData": {"fileUri": part.url, **kind, **name}}
         case "data":
-            return {"text": encode(MessageToDict(part.data)).decode()}
+            return {"text": encode(read_data(part)).decode()}
         case _:
             return {"text": part.text}
+
+
+def read_data(part: Part) -> Any:
+    """Return the data of a part. Its numbers are all floating-point, so whole ones are converted to integers."""
+    return json.loads(json.dumps(MessageToDict(part.data)), parse_float=_parse_number)
+
+
+def _parse_number(text: str) -> int | float:
+    return int(text[:-2]) if text.endswith(".0") else float(text)
 
 
 def list_changes(before: Task, after: Task) -> Iterator[TaskStatusUpdateEvent | TaskArtifactUpdateEvent]:

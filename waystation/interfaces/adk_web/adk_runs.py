@@ -131,7 +131,9 @@ class AdkRuns:
         if len({view.log.invocation_id for view, _ in found}) > 1:
             raise InvalidInput("The function responses belong to several invocations. Send a message for each one.")
         for view, answer in found:
-            if view.pending.policy and view.pending.policy.digest:
+            # Its events show the arguments as the model chose them, and not what an approver has changed since.
+            is_edited = view.standing == "open" and view.state.requested is not None
+            if is_edited or (view.pending.policy and view.pending.policy.digest):
                 page = f"{root()}{format_call_path(view.id)}"
                 text = f"A function response does not prove what was shown. Answer the call at {page}"
                 raise RequestRefused(HTTPStatus.CONFLICT, "DigestMismatch", text)

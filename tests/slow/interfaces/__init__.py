@@ -1,0 +1,1 @@
+"""Slow tests of interfaces for other protocols."""
