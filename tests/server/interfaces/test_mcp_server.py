@@ -196,19 +196,24 @@ async def test_forms_that_were_closed_or_do_not_fit_answer_nothing(serve: Serve)
 async def test_an_answer_counts_only_for_what_was_shown(serve: Serve) -> None:
     """A model has to name the digest of the call. Forms of one invocation do not answer another one."""
     till = Till()
+    other = payer(till, {"amount": 5}).model_copy(update={"name": "other_payer"})
     async with (
-        serve(payer(till, *[{"amount": 5}] * 2)) as env,
+        serve(payer(till, {"amount": 5}), other) as env,
         site_of(env.client) as web,
         connected(web.url, person=Person(), tasks=True) as client,
     ):
-        tasks = [(await start_task(client, "payer", message="Pay."))["taskId"] for _ in range(2)]
+        tasks = [(await start_task(client, name, message="Pay."))["taskId"] for name in ("payer", "other_payer")]
         keys = [list((await settle(client, id))["inputRequests"]) for id in tasks]
         assert not set(keys[0]) & set(keys[1])
         yes = accepts(confirm=True).model_dump()
         await ask(client, "tasks/update", tasks[1], input_responses=dict.fromkeys(keys[0], yes))
         call = (await client.call_tool("agent_get", {"invocation_id": tasks[0]})).structured_content["calls"][0]
         answer = {"call_id": call["id"], "action": "approve"}
-        for more, problem in (({}, "digest"), ({"digest": ""}, "digest"), ({"digest": "0" * 64}, "changed")):
+        for more, problem in (
+            ({}, "digest"),
+            ({"digest": ""}, "digest"),
+            ({"digest": "0" * 64}, "different arguments"),
+        ):
             refused = await client.call_tool("agent_answer", {**answer, **more})
             assert (refused.is_error, problem in text_of(refused)) == (True, True), text_of(refused)
         for id, shown in zip(tasks, keys, strict=True):
@@ -220,7 +225,7 @@ async def test_an_answer_counts_only_for_what_was_shown(serve: Serve) -> None:
 async def test_the_form_of_an_edited_call_is_another_one(serve: Serve) -> None:
     """An answer to the form that was shown before is ignored."""
     till = Till()
-    policy = ApprovalPolicy(quorum=2)
+    policy = ApprovalPolicy(quorum=2, verified=False)
     async with (
         serve(payer(till, {"amount": 5}, approval=policy), verify=False) as env,
         site_of(env.client) as web,
