@@ -1,4 +1,4 @@
-"""What the conformance suite expects of a test server and agents do not have: fixed content, prompts, resources."""
+"""The parts of a test server that the conformance suite expects and agents lack: content, prompts and resources."""
 
 import base64
 import hashlib
@@ -217,7 +217,7 @@ async def list_prompts(ctx: Any, params: PaginatedRequestParams | None) -> ListP
 
 
 async def get_prompt(ctx: Any, params: GetPromptRequestParams) -> GetPromptResult | InputRequiredResult:
-    """Return a prompt, one of which asks first."""
+    """Return a prompt. One of them asks first."""
     given: dict[str, Any] = dict(params.arguments or {})
     contents: list[Any] = [say("This is a simple prompt for testing.")]
     match params.name:
