@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote
 import anyio
 import structlog
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.event import ensure_bytes
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -483,7 +484,7 @@ async def _until(ending: anyio.Event, events: AsyncGenerator[ServerSentEvent]) -
             if event is None:
                 return
             # `sep` of the response does not apply to events, and some clients know only one end of lines.
-            yield event.encode().replace(b"\r\n", b"\n")
+            yield ensure_bytes(event, "\n").replace(b"\r\n", b"\n")
 
 
 def parse_number(text: str | None, name: str) -> int:
