@@ -45,6 +45,7 @@ class Shown:
     invocation: str
     call: str = ""
     digest: str = ""
+    question: int = 1
 
     @property
     def unknown(self) -> "Shown":
@@ -74,7 +75,7 @@ async def show(http: httpx.AsyncClient, agent: str, place: str, invocation: str)
     path = f"/api/v1/invocations/{quote(invocation, safe='')}"
     [id] = (await http.get(path, params={"wait_s": 30}, timeout=40)).json()["pending"]
     call = (await http.get(call_path(id))).json()
-    return Shown(agent, place, invocation, id, call["digest"])
+    return Shown(agent, place, invocation, id, call["digest"], call["question"])
 
 
 def call_path(id: str) -> str:
@@ -130,8 +131,9 @@ async def follow_run(http: httpx.AsyncClient, agent: str, thread: str, **fields:
 
 def find_waits(event: Mapping[str, Any]) -> list[str]:
     """Return the IDs of the calls that an event of AG-UI shows as waiting, for this person or for others."""
-    if event["type"] == "ACTIVITY_SNAPSHOT" and event["content"]["status"] == "waiting":
-        return [event["content"]["toolCallId"]]
+    if event["type"] == "MESSAGES_SNAPSHOT":
+        awaited = [each for each in event["messages"] if each.get("activityType") == "waystation:awaited"]
+        return [each["content"]["toolCallId"] for each in awaited]
     return [each["id"] for each in (event.get("outcome") or {}).get("interrupts", ())]
 
 
@@ -163,7 +165,9 @@ async def answer_ag_ui(http: httpx.AsyncClient, shown: Shown, answer: Mapping[st
     """Resume a run over AG-UI with an answer."""
     payload = {"approved": answer["action"] != "reject", **({"editedArgs": answer["args"]} if "args" in answer else {})}
     entry = {"interruptId": shown.call, "status": "resolved", "payload": payload}
-    return await run_ag_ui(http, shown, resume=[{**entry, "metadata": {"digest": shown.digest}}])
+    return await run_ag_ui(
+        http, shown, resume=[{**entry, "metadata": {"digest": shown.digest, "question": shown.question}}]
+    )
 
 
 async def cancel_ag_ui(http: httpx.AsyncClient, shown: Shown) -> Reply:
@@ -286,9 +290,9 @@ async def read_adk(http: httpx.AsyncClient, shown: Shown) -> Reply:
 
 
 async def answer_adk(http: httpx.AsyncClient, shown: Shown, answer: Mapping[str, Any]) -> Reply:
-    """Confirm a call over ADK's routes."""
+    """Confirm a call over ADK's routes. The third event of the invocation asks for it."""
     response = {"confirmed": answer["action"] != "reject"}
-    name = {"id": f"{shown.call}-confirmation", "name": "adk_request_confirmation"}
+    name = {"id": f"{shown.call}-confirmation~3", "name": "adk_request_confirmation"}
     return await run_adk(http, shown.agent, shown.place, {"functionResponse": {**name, "response": response}})
 
 
