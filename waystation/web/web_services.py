@@ -3,11 +3,14 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from starlette.requests import Request
+
 from waystation.approvers import Gatekeeper
 from waystation.client import AgentClient
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.call_api import CallApi
 from waystation.web.invocation_pages import InvocationPages
+from waystation.web.paths import root
 from waystation.web.pending_list import PendingList
 from waystation.web.session_pages import SessionPages
 from waystation.web.shared_reads import SharedReads
@@ -43,6 +46,11 @@ class WebServices:
     def named(self, interface: str) -> "WebServices":
         """Return the same services for another interface, whose name its answers are recorded with."""
         return replace(self, gatekeeper=replace(self.gatekeeper, interface=interface))
+
+    def find_address(self, request: Request) -> str:
+        """Return the address of this server for links, without the final slash."""
+        url = self.settings.url
+        return url.rstrip("/") if url else f"{request.url.scheme}://{request.headers['host']}{root()}"
 
     @cached_property
     def approvals(self) -> ApprovalPages:

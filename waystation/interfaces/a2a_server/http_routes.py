@@ -16,7 +16,6 @@ from waystation.interfaces.a2a_server.agent_cards import CARD, PREFIX, make_card
 from waystation.interfaces.a2a_server.task_reads import TaskReader
 from waystation.interfaces.a2a_server.task_requests import READER, TaskRequests
 from waystation.web.http_responses import RequestRefused
-from waystation.web.paths import root
 from waystation.web.route_table import RouteRow
 from waystation.web.web_services import WebServices
 
@@ -49,7 +48,7 @@ class A2aRoutes:
             match, child = route.matches(scope)
             if match is Match.FULL:
                 inner = Request({**scope, **child}, request.receive)
-                agent, base = child["path_params"]["agent"], find_base(self._services, request)
+                agent, base = child["path_params"]["agent"], self._services.find_address(request)
                 inner.state.reader = TaskReader(self._services, request.state.login, agent, base)
                 return await self._limit(request, await route.endpoint(inner))
         raise RequestRefused(HTTPStatus.NOT_FOUND, "InvalidRequest", "A2A has no method at this path.")
@@ -69,7 +68,7 @@ class A2aRoutes:
 
     async def serve_card(self, request: Request) -> Response:
         """Serve the public card of an agent."""
-        card = make_card(request.path_params["agent"], find_base(self._services, request))
+        card = make_card(request.path_params["agent"], self._services.find_address(request))
         [route] = create_agent_card_routes(card)
         return cast(Response, await route.endpoint(request))
 
@@ -94,9 +93,3 @@ class _ContextBuilder(DefaultServerCallContextBuilder):
         context = super().build(request)
         context.state[READER] = request.state.reader
         return context
-
-
-def find_base(services: WebServices, request: Request) -> str:
-    """Return the address of this server, without the final slash."""
-    url = services.settings.url
-    return url.rstrip("/") if url else f"{request.url.scheme}://{request.headers['host']}{root()}"

@@ -56,7 +56,6 @@ from waystation.web.call_api import Accepted, RefusedAnswer, Unconfirmed
 from waystation.web.http_responses import RequestRefused, to_refused
 from waystation.web.invocation_pages import STALLED_S
 from waystation.web.logins import Login
-from waystation.web.paths import root
 from waystation.web.route_table import RouteRow
 from waystation.web.typed_routes import HOLD_S, JSON, Body, BodyType
 from waystation.web.web_services import WebServices
@@ -329,9 +328,10 @@ class ProtocolServer:
 
     def _find_place(self, ctx: Context) -> str:
         """Return the address of the web application, or an empty string if there is none."""
-        if self.tools.services.settings.url:
-            return self.tools.services.settings.url.rstrip("/")
-        return f"{str(ctx.request.base_url).rstrip('/')}{root()}" if ctx.request is not None else ""
+        services = self.tools.services
+        return (
+            services.find_address(ctx.request) if ctx.request is not None else (services.settings.url or "").rstrip("/")
+        )
 
     def _make_result(self, ctx: Context, view: InvocationView) -> CallToolResult:
         state = view.describe(self._find_place(ctx))
