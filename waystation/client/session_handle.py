@@ -271,11 +271,7 @@ class Session:
             content = data.encode() if isinstance(data, str) else data
             part = {"inline_data": {"mime_type": mime_type or "application/octet-stream", "data": content}}
         saver = artifacts or await self.client.open_artifacts()
-        return await saver.save_artifact(
-            **ids.stored_names(self.given.app_key, self.given.user_id, self.given.session_id),
-            filename=name,
-            artifact=part,
-        )
+        return await saver.save_artifact(**self.given.artifact_scope, filename=name, artifact=part)
 
     def invocation(self, number: int) -> "SessionInvocation":
         """Return the invocation with this number, starting at 1. Its methods wait until it has started."""

@@ -128,6 +128,11 @@ class SessionInput(Recorded):
     """The tenant of the session and of its invocations, or None."""
 
     @property
+    def artifact_scope(self) -> dict[str, str]:
+        """The names under which the artifacts of the session are stored, as arguments of an artifact service."""
+        return ids.stored_names(self.app_key, self.user_id, self.session_id)
+
+    @property
     def app_key(self) -> str:
         """The key that separates the app's data from that of other apps and tenants."""
         return ids.app_key(self.app, self.tenant)

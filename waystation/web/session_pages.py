@@ -327,7 +327,7 @@ class SessionPages:
 
     async def list_artifacts(self, place: Place) -> JsonObject:
         """Return the session's artifacts, and a problem if the store is unavailable."""
-        names = _artifact_scope(place)
+        names = place.session.given.artifact_scope
         try:
             service = self.open_artifacts()
             found = await service.list_artifact_keys(**names)
@@ -354,7 +354,8 @@ class SessionPages:
             Refused: There is no such artifact, or its name is not valid.
         """
         try:
-            part = await self.open_artifacts().load_artifact(**_artifact_scope(place), filename=name, version=version)
+            scope = place.session.given.artifact_scope
+            part = await self.open_artifacts().load_artifact(**scope, filename=name, version=version)
         except InputValidationError as error:
             raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidInput", str(error)) from None
         content = _content_of(part)
@@ -380,11 +381,6 @@ async def wait_until_started(invocation: Invocation) -> None:
 
 def _pending(log: Log) -> list[Any]:
     return [] if log.state.outcome.ended else log.state.pending()
-
-
-def _artifact_scope(place: Place) -> dict[str, str]:
-    names = place.session.given
-    return ids.stored_names(names.app_key, names.user_id, names.session_id)
 
 
 def _content_of(part: Any) -> bytes | None:

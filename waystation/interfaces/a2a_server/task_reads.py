@@ -234,8 +234,7 @@ def parse_token(token: str) -> tuple[str, str]:
 
 async def read_files(services: WebServices, session: Session, latest: Log, link: str) -> list[Artifact]:
     """Return the files that an invocation has saved, each in its latest version."""
-    names, found = session.given, list(latest.state.outcome.artifact_delta.items())[-MAX_FILES:]
-    scope = ids.stored_names(names.app_key, names.user_id, names.session_id)
+    scope, found = session.given.artifact_scope, list(latest.state.outcome.artifact_delta.items())[-MAX_FILES:]
     artifacts = []
     for name, version in found:
         try:

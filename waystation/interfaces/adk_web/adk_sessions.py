@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from waystation.client import Session, SessionEntry
-from waystation.core import ids
 from waystation.core.contract import DEFAULT_APP
 from waystation.core.errors import InputValidationError, InvalidInput, SessionExists, UnknownAgent
 from waystation.core.payload import JsonObject, describe_faults, encode
@@ -165,8 +164,7 @@ class AdkSessions:
 
     async def _call(self, request: Request, method: str, **arguments: Any) -> Any:
         """Call a method of the artifact service for the session that the path names."""
-        names = (await self.find_named(request)).given
-        scope = ids.stored_names(names.app_key, names.user_id, names.session_id)
+        scope = (await self.find_named(request)).given.artifact_scope
         try:
             return await getattr(self._services.sessions.open_artifacts(), method)(**scope, **arguments)
         except InputValidationError as error:
